@@ -32,5 +32,4 @@ def nothing_shrinks(monkeypatch: pytest.MonkeyPatch) -> None:
     def none(*_: object) -> tuple[()]:
         return ()
 
-    for name in ("ways_to_reduce", "reduce_extents"):
-        monkeypatch.setattr(f"superopt.verify.certifier.{name}", none)
+    monkeypatch.setattr("superopt.verify.certifier.ways_to_reduce", none)

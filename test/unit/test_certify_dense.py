@@ -106,3 +106,24 @@ def test_they_agree_on_maxima_though_formal_tests_give_no_bound(monkeypatch: pyt
     assert certify(softmax("stable"), softmax("naive")).equivalent
     assert agreed[-1] is True
     assert not certify(softmax("stable"), softmax("twice")).equivalent
+
+
+def test_means_shrink_beside_constants_of_many_numbers() -> None:
+    """The number that one program divides by is reduced with the extent that it stands for."""
+
+    def build(mean: str, by: float = 4096.0) -> KernelGraph:
+        def body(b: Builder, x: Value) -> Value:
+            e = b("exp", b("add", x, b("constant", value=NUMBERS, shape=NUMBERS.shape, dtype="f32")))
+            if mean == "mean":
+                return b("reduce_mean", e, dims=(1,), keepdims=True)
+            return b("div", b("reduce_sum", e, dims=(1,), keepdims=True), b.constant(by))
+
+        return program([(64, NUMBERS.size)], body)
+
+    certificate = certify(build("mean"), build("sum")).certificate
+    assert certificate
+    assert certificate.delta is not None
+    assert {"at reduced extents dense constants were inputs", certifier_module.REDUCED_NUMBERS} <= {
+        *certificate.notes
+    }
+    assert not certify(build("mean"), build("sum", 4095.0)).equivalent

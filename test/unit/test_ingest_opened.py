@@ -14,6 +14,7 @@ from torch_support import Fn, close, rand, torch
 
 from superopt.program import Value
 from superopt.transforms.ingest import against_module, from_torch, their_decompositions
+from superopt.transforms.ingest.decompositions import losses
 
 F: Any = torch.nn.functional
 
@@ -153,8 +154,8 @@ def test_pytorch_picks_from_logarithms() -> None:
     assert picking.attrs["target"] == "aten.nll_loss_nd.default"
 
 
-def test_from_many_classes_pytorch_picks() -> None:
-    """A proof knows each comparison with a label by itself: too many of them take too long."""
+def test_from_too_many_logits_pytorch_picks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(losses, "MOST_PICKED", 1 << 22)
     logits, rows = torch.zeros(2048, 4096), torch.zeros(2048, dtype=torch.int64)
     imported = from_torch(Fn(lambda x, i: F.cross_entropy(x, i)), (logits, rows))
     (picking,) = [n for n in imported.graph.nodes if n.op == "extern"]
@@ -163,8 +164,12 @@ def test_from_many_classes_pytorch_picks() -> None:
 
 
 @pytest.mark.parametrize("weight", [None, torch.rand(4096)])
-def test_many_classes_are_compared_on_fewer_rows(weight: Any) -> None:
+@pytest.mark.parametrize("most", [1 << 22, 1 << 27])
+def test_many_classes_are_compared_on_fewer_rows(
+    weight: Any, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where the rows are few enough for a sum over all classes, PyTorch still picks, as in what is compared."""
+    monkeypatch.setattr(losses, "MOST_PICKED", most)
     logits, rows = torch.randn(2048, 4096), torch.randint(0, 4096, (2048,))
     imported = from_torch(Fn(lambda x, i: F.cross_entropy(x, i, weight)), (logits, rows))
     (message,) = [m.message for m in imported.diagnostics.messages if "compared" in m.message]

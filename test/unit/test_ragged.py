@@ -521,6 +521,10 @@ def test_rows_and_columns_that_no_product_takes_have_tiles_of_their_own() -> Non
     assert width_choices(50257, (512, 8)) == [50257, 8, 16, 32, 64, 128, 256, 512]
     assert width_choices(1024, (512, 8)) == [8, 16, 32, 64, 128, 256, 512]
     assert width_choices(24, (8,)) == [24]
+    # 125 trips of the widest that divides: wider ones reach past the end.
+    assert width_choices(32000, (512, 4096)) == [16, 32, 64, 128, 256, 512, 4096]
+    assert width_choices(16 * 256, (512, 4096))[-1] == 4096
+    assert width_choices(15 * 256, (512, 4096))[-1] == 256
 
 
 def _updated(f: Builder, x: Value) -> Value:

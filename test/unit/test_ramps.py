@@ -14,10 +14,12 @@ from test_ragged import up
 from test_ttir import compiled
 
 from superopt.computed import computed_values, recognized
+from superopt.cost import target
 from superopt.dialects import reader, writer
 from superopt.errors import IllegalProgram
 from superopt.numerics.cpu import run
-from superopt.program import KernelGraph, Ramp, TileProgram, Value
+from superopt.program import UNBOUNDED, KernelGraph, Ramp, TileProgram, Value
+from superopt.transforms import optimizers
 from superopt.transforms.emit.program_source import emit_program
 from superopt.transforms.lower import lower
 from superopt.verify import certify
@@ -165,3 +167,33 @@ def test_the_dimension_of_a_ramp_is_one_of_its_own() -> None:
     for along in (0, -3):
         with pytest.raises(IllegalProgram, match="'ramp' expected a dimension from -1, the last, to -2"):
             Builder()("ramp", along=along, start=0, step=1, shape=(2, 3), dtype="f32")
+
+
+def test_saturation_takes_constants_of_many_numbers() -> None:
+    """As inputs, which are constants again in the kernels: a ramp and a band are computed, a table is loaded."""
+    table = np.random.default_rng(0).normal(size=(1, 512)).astype(np.float32)
+
+    def build(f: Builder, x: Value, label: Value) -> Value:
+        number = f("ramp", **asdict(CLASSES), shape=(1, 512), dtype="f32")
+        band = f("band", lower=0, upper=UNBOUNDED, inside=1.0, outside=0.5, shape=(128, 512), dtype="f32")
+        held = f("constant", value=table, shape=table.shape, dtype="f32")
+        found = picked(f, f("mul", f("add", x, held), band), label, number)
+        return f("reduce_sum", found, dims=(1,), keepdims=True)
+
+    source = program([(128, 512), (128, 1)], build)
+    best = optimizers.load("saturation").propose(source, target("sm_90"), budget=10).found[0].graph
+    (node,) = [n for n in best.nodes if isinstance(n.body, TileProgram)]
+    assert isinstance(node.body, TileProgram)
+    assert sorted(type(b.computed).__name__ for b in node.body.params) == ["Band", "NoneType"] + [
+        "NoneType"
+    ] * 3 + ["Ramp"]
+    assert best.inputs == source.inputs
+    assert certify(source, best).equivalent
+    rng = np.random.default_rng(1)
+    x, label = (
+        rng.normal(size=(128, 512)).astype(np.float32),
+        rng.integers(0, 512, (128, 1)).astype(np.float32),
+    )
+    scaled = (x + table) * np.where(np.arange(512) >= np.arange(128)[:, None], 1.0, 0.5)
+    expected = np.where(np.arange(512) == label, scaled, 0).sum(1, keepdims=True)
+    np.testing.assert_allclose(run(lower(best), [x, label])[0], expected, rtol=1e-5, atol=1e-5)

@@ -18,7 +18,7 @@ from superopt.diagnostics import Diagnostics
 from superopt.dialects.writer import to_text
 from superopt.errors import BadOption, UnsupportedProgram
 from superopt.operators import OPERATORS, arg
-from superopt.program import Compute, KernelGraph, TileProgram
+from superopt.program import Compute, KernelGraph, Loop, TileProgram
 from superopt.scalars import Scalar, sqrt
 from superopt.spec import check_kernel
 from superopt.transforms.core import _egraph
@@ -477,3 +477,36 @@ def test_products_multiply_in_the_dtype_of_the_program(multiplied: str) -> None:
     assert products
     assert {v.dtype for s in products for v in s.operands} == {multiplied}
     assert certify(graph, found.graphs[0]).equivalent
+
+
+def logsumexp(rows: int, columns: int) -> KernelGraph:
+    """The sum has a number for each row, the maximum a row of one."""
+    from random_programs import Builder, value
+
+    x, f = value(rows, columns), Builder()
+    top = f("reduce_max", x, dims=(1,), keepdims=True)
+    total = f("log", f("reduce_sum", f("exp", f("sub", x, top)), dims=(1,)))
+    return KernelGraph("logsumexp", [x], f.nodes, [f("add", f("reshape", top, shape=(rows,)), total)])
+
+
+def test_few_rows_have_a_block_each_and_one_pass() -> None:
+    """However few, rows beside columns are cut; a running maximum rescales the sum whatever form that has."""
+    source = logsumexp(16, 50257)
+    best = propose(source, H100, budget=10).found[0].graph
+    (node,) = [n for n in best.nodes if isinstance(n.body, TileProgram)]
+    assert isinstance(node.body, TileProgram)
+    rows, *columns = [s for s in node.body.statements() if isinstance(s, Loop)]
+    assert (rows.parallel, rows.trips) == (True, 16)
+    assert len(columns) == 1
+    assert certify(source, best).equivalent
+
+
+def test_columns_alone_are_not_cut_into_elements() -> None:
+    """Numbers that are no rows' stay side by side: 64 of them are one tile."""
+    from random_programs import Builder, value
+
+    x, f = value(64), Builder()
+    best = propose(KernelGraph("f", [x], f.nodes, [f("exp", x)]), H100, budget=5).found[0].graph
+    (node,) = best.nodes
+    assert isinstance(node.body, TileProgram)
+    assert all(s.trips == 1 for s in node.body.statements() if isinstance(s, Loop))

@@ -84,7 +84,7 @@ PIECE_WORK = 50_000_000
 # Up to this many, tests at full extents take a second at most: a check of a certificate makes them again.
 CHEAP_WORK = 100_000_000
 MOST_TESTS = 8
-_REDUCED_NUMBERS = "numbers that a mean divides by were reduced with its extent"
+REDUCED_NUMBERS = "numbers that a mean divides by were reduced with its extent"
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,7 @@ class _Question:
                     )
                 )
                 if numbers and outcomes:
-                    self.notes.append(_REDUCED_NUMBERS)
+                    self.notes.append(REDUCED_NUMBERS)
                 return
             self.undefined |= any(o.undefined for o in outcomes)
             self.differed = True
@@ -243,7 +243,7 @@ class _Question:
                 self.outcomes = outcomes
                 self.notes.append("at reduced extents dense constants were inputs")
                 if numbers:
-                    self.notes.append(_REDUCED_NUMBERS)
+                    self.notes.append(REDUCED_NUMBERS)
             return
 
     def _formal_tests(self, a: KernelGraph, b: KernelGraph, extents: Extents) -> list[Outcome]:
