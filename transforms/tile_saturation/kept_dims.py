@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from superopt.operators import infer_type, reduction_of
-from superopt.program import KernelGraph, Node, Value
+from superopt.program import Attr, KernelGraph, Node, Value
 
 
 def with_kept_dims(graph: KernelGraph) -> KernelGraph:
@@ -21,7 +21,7 @@ def with_kept_dims(graph: KernelGraph) -> KernelGraph:
             attrs = {**node.attrs, "keepdims": True}
             whole = Value(infer_type(node.op, [v.type for v in node.operands], attrs), node.result.name)
             nodes.append(replace(node, results=(whole,), attrs=attrs))
-            shape = {"shape": node.result.shape}
+            shape: dict[str, Attr] = {"shape": node.result.shape}
             node = Node("reshape", (whole,), node.results, shape, node.location)
         nodes.append(node)
     return replace(graph, nodes=nodes) if len(nodes) > len(graph.nodes) else graph
