@@ -7,6 +7,7 @@ writer adds, multiplies and prints then says how it follows from the extents; wh
 from __future__ import annotations
 
 from collections.abc import Mapping
+from numbers import Integral
 from typing import Any, TypeAlias
 
 Expression: TypeAlias = "int | str | tuple[str, Expression, Expression]"
@@ -36,12 +37,18 @@ class Extent(int):
         return Extent, (int(self), self.expression)
 
     def __add__(self, other: int) -> int:
+        if not isinstance(other, Integral):  # such as a float, or what is repeated so often
+            return NotImplemented
         return self if is_number(other, 0) else _made("+", self, other, int(self) + int(other))
 
     def __sub__(self, other: int) -> int:
+        if not isinstance(other, Integral):
+            return NotImplemented
         return self if is_number(other, 0) else _made("-", self, other, int(self) - int(other))
 
     def __mul__(self, other: int) -> int:
+        if not isinstance(other, Integral):
+            return NotImplemented
         if is_number(other, 0):
             return 0
         return self if is_number(other, 1) else _made("*", self, other, int(self) * int(other))
@@ -49,6 +56,8 @@ class Extent(int):
     __radd__, __rmul__ = __add__, __mul__
 
     def __floordiv__(self, other: int) -> int:
+        if not isinstance(other, Integral):
+            return NotImplemented
         if is_number(other, 1):
             return self
         match self.expression:

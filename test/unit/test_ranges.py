@@ -406,7 +406,44 @@ class Mean(torch.nn.Module):
         return torch.exp(x).mean(0)
 
 
-@pytest.mark.parametrize("module", [Scaled, Mean])
+class Mirrored(torch.nn.Module):
+    """Distances to the last row, which start at another number for each number of rows."""
+
+    def forward(self, x: Any) -> Any:
+        return torch.exp(x) * torch.arange(x.shape[0] - 1, -1, -1)[:, None]
+
+
+class Padded(torch.nn.Module):
+    """A softmax over what the length of each row leaves, by the numbers of the columns."""
+
+    def forward(self, x: Any, length: Any) -> Any:
+        hidden = torch.arange(x.shape[1]) >= length[:, None]
+        return x.masked_fill(hidden, -1e9).softmax(-1)
+
+
+class Rotated(torch.nn.Module):
+    """A table of cosines, which PyTorch computes when the module is read."""
+
+    def forward(self, x: Any) -> Any:
+        return x * torch.arange(x.shape[0])[:, None].cos()
+
+
+def test_a_table_of_positions_is_named() -> None:
+    n = torch.export.Dim("n", min=2, max=64)
+    with pytest.raises(UnsupportedProgram, match="the extent of no constant of many numbers"):
+        superopt.optimize(Rotated(), torch.randn(61, 32), dynamic_shapes=({0: n},), **SETTINGS)
+
+
+def test_columns_are_counted_at_every_extent() -> None:
+    n = torch.export.Dim("n", min=2, max=300)
+    given = torch.randn(4, 61), torch.tensor([61, 1, 30, 7])
+    made = superopt.optimize(Padded(), given, dynamic_shapes=({1: n}, None), **SETTINGS)
+    for columns in (2, 3, 16, 31, 64, 97, 128, 300):
+        x, length = torch.randn(4, columns), torch.tensor([columns, 1, columns // 2, 2])
+        assert close(made(x, length), Padded()(x, length)), columns
+
+
+@pytest.mark.parametrize("module", [Scaled, Mean, Mirrored])
 def test_programs_that_depend_on_the_number_are_refused(module: Any) -> None:
     n = torch.export.Dim("n", min=2, max=64)
     with pytest.raises((UnsupportedProgram, NotEquivalent)):

@@ -26,6 +26,7 @@ from superopt.program import (
     Loop,
     LoopVar,
     Node,
+    Ramp,
     Statement,
     ThreadGraph,
     TileProgram,
@@ -50,11 +51,12 @@ class Axes:
     """Dimensions of every value and buffer, and the factors of every grid and loop.
 
     With `bands_follow`, whoever changes an extent also moves the sides of bands; otherwise bands keep theirs,
-    but for those whose sides suit every extent.
+    but for those whose sides suit every extent. With `ramps_follow`, ramps count to any extent: programs that
+    compare with a number keep that number.
     """
 
-    def __init__(self, *, bands_follow: bool = False) -> None:
-        self.bands_follow = bands_follow
+    def __init__(self, *, bands_follow: bool = False, ramps_follow: bool = False) -> None:
+        self.bands_follow, self.ramps_follow = bands_follow, ramps_follow
         self.means: list[tuple[int, Dim]] = []
         self.means_of: list[tuple[int, Dim]] = []  # each dimension of means over several
         self.dims: dict[Value | Buffer, list[Dim]] = {}
@@ -63,6 +65,7 @@ class Axes:
         self.loops: dict[LoopVar, Loop] = {}
         self.numbered: dict[Factor, int] = {}
         self.offsets: dict[Value, Dim] = {}  # of the part that is overwritten: what lies before it
+        self.tables: list[Dim] = []  # of constants of many numbers, which hold their extents
         self.joined: list[Joined] = []
         self.ragged: list[Joined] = []  # tiles, and what they cover and reach past
         self.bounds: dict[tuple[Value, Bound], Dim] = {}  # the extents that masks, by result, compare with
@@ -284,7 +287,9 @@ class Axes:
             everywhere = isinstance(held, Band) and all(
                 self.bands_follow or _at_the_corner(side, target) for side in (held.lower, held.upper)
             )
+            everywhere |= isinstance(held, Ramp) and self.ramps_follow
             if not everywhere and not isinstance(held, int | float):
+                self.tables += target
                 fix([f for d in target for f in d])
         else:
             fix([f for dims in (*operands, target) for d in dims for f in d])

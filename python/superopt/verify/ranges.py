@@ -74,6 +74,10 @@ def _padded(extent: int) -> int:
 
 
 _REST = "to be cut into equal tiles, of which masks hide what is beyond, got a loop with a rest of its own"
+_TABLE = (
+    "to be the extent of no constant of many numbers, got one: what a program computes of positions alone, such "
+    "as their cosines, is one when it is read; make it an input, or use buckets"
+)
 _JOINED = "in no concatenation along it, got one; torch.compile(backend='superopt') takes caches that grow"
 
 
@@ -86,7 +90,7 @@ class Family:
 
     def __init__(self, original: KernelGraph, lowered: KernelGraph, axes: Sequence[Axis]) -> None:
         self._programs, self.axes = (original, lowered), tuple(axes)
-        self._axes = tied = Axes()
+        self._axes = tied = Axes(ramps_follow=True)
         try:
             tied.graph(original)
             self._written = list(tied.joined)
@@ -122,6 +126,8 @@ class Family:
         if len(found) > 1:  # the multiple is a dimension of its own: [times, extent]
             found, what = [f for f in factors if f.size == extent], (1, (number,))
         whole = math.prod(f.size for f in factors) == times * extent
+        if any(leaf in leaves(d) for d in self._axes.tables for leaf in factors):
+            raise self._refused(_TABLE)
         if len(found) != 1 or found[0].fixed or not whole or self._known.get(found[0], what) != what:
             raise self._refused("to be neither split nor sliced, got a part of it")
         self._known[found[0]] = what
