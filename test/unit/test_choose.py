@@ -356,6 +356,20 @@ def test_a_budget_that_ran_out_is_said_and_hides_no_check_of_the_best(
     assert run.budget.said() == "the budget of 1e-06 s ran out: 1 candidate not compiled"
 
 
+def test_results_of_segments_together_are_priced_however_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their kernels are compiled: what is left is their price, and the proof of the cheapest."""
+    prices(monkeypatch, 3e-4, 2e-4)
+    run, (wrong, right) = started(product(), budget=1e-6), (plan("exp"), plan("relu"))
+
+    def predicted(_: Run, graph: KernelGraph) -> float:
+        return 1e-4 if graph is wrong else 1.5e-4 if graph is right else 1.0
+
+    monkeypatch.setattr(Run, "predicted", predicted)
+    found = [Candidate(wrong, 1e-4, "mugraph"), Candidate(right, 1.5e-4, SEGMENTS)]
+    assert choose.choose(run, product(), parts(product()), [found]).graph is right
+    assert [c.outcome for c in run.report.candidates] == ["ranked below the chosen one", "chosen"]
+
+
 def test_a_spill_is_said_with_the_reason() -> None:
     run = started(product())
     accepted = chosen(run, product(), [plan("relu")])
