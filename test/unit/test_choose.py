@@ -36,7 +36,7 @@ from superopt.run.propose import Candidate, parts
 from superopt.run.reuse import Known
 from superopt.transforms.emit.compile import compile_all
 from superopt.transforms.mugraph_search.plans import search_plans
-from superopt.transforms.optimizers import Proposals
+from superopt.transforms.optimizers import SEGMENTS, Proposals
 from superopt.transforms.schedule.fit import Scheduled
 
 H100 = cost.target("sm_90")
