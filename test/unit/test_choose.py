@@ -134,6 +134,34 @@ def test_candidates_like_those_that_failed_make_room_for_others(monkeypatch: pyt
     assert run.report.funnel.compiled == 4
 
 
+def test_candidates_of_a_kind_that_counts_made_dear_make_room_for_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Proofs count memory accesses, and five times the price of one speaks of the others of its kind."""
+    right, *dear = (copy.deepcopy(plan("relu")) for _ in range(4))
+    of, proved = dict[int, KernelGraph](), set[int]()
+
+    def through(run: Run, attempt: check.Attempt, gates: Sequence[check.Gate]) -> str:
+        outcome = check.passes(run, attempt, gates)
+        of[id(attempt.scheduled)] = attempt.candidate
+        if gates is check.PROVED:
+            proved.add(id(attempt.scheduled))
+        return outcome
+
+    def price(_: Run, scheduled: Scheduled) -> float:
+        if of[id(scheduled)] is right:
+            return 2e-4
+        return 5e-4 if id(scheduled) in proved else 1e-4
+
+    monkeypatch.setattr(choose, "passes", through)
+    monkeypatch.setattr(Run, "price", price)
+    run = started(product(), budget=60)
+    found = [*(Candidate(g, 1e-4, "mugraph") for g in dear), Candidate(right, 2e-4, "saturation")]
+    assert choose.choose(run, product(), parts(product()), [found]).graph is right
+    assert len(run.budget.checks) == 2
+    assert [c.outcome for c in run.report.candidates] == ["ranked below the chosen one"] * 3 + ["chosen"]
+
+
 def test_candidates_of_other_loops_are_not_like_those_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     """All promise the same: what three of one kind cost is no reason to leave out another kind."""
     prices(monkeypatch, 1e-4, 2e-4)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import heapq
 import itertools
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -113,6 +114,7 @@ class _Entry:
     candidate: Candidate | None
     find: Callable[[], Candidate | None] | None = None
     attempt: Attempt | None = None
+    expected: float = 0.0
     compiled_seconds: float | None = None
     compiled_after: float | None = None
     accepted: Accepted | None = None
@@ -130,6 +132,8 @@ class _Race:
         self._built = Counter[str]()  # by optimizer: the candidates of one may all promise what none keeps
         self._proved = 0
         self._failed = Counter[tuple[object, ...]]()  # by what is alike
+        # By what is of one kind: how much dearer compilation made it, and its proof, which counts; the least.
+        self._compiled, self._counted = dict[object, float](), dict[object, float]()
         self._inexact = Counter[object]()  # numerically unsafe ones, by the bits that they lose
         self._exact = set[object]()  # the bits that some lose who are exact on tiny inputs
 
@@ -165,6 +169,8 @@ class _Race:
             if entry.find is not None:
                 if (found := entry.find()) is not None:
                     self.enter(found)
+            elif self._later(entry):
+                self._put(entry, entry.expected, 0)
             elif entry.attempt is None:
                 self._build(entry)
             else:
@@ -175,6 +181,22 @@ class _Race:
     def _put(self, entry: _Entry, seconds: float, stage: int) -> None:
         """Queue an entry; among equals, what has come furthest is first, and then what was first."""
         heapq.heappush(self._queue, (seconds, -stage, next(self._number), entry))
+
+    def _later(self, entry: _Entry) -> bool:
+        """Whether to try others first: by what became of those of its kind, this one will cost more.
+
+        Of the splits of attention over 1,500 keys each promised 30 us and, once it was proved and its memory
+        accesses counted, took 49, until the budget was spent.
+        """
+        assert entry.candidate is not None
+        kind = _kind(entry.candidate)
+        ratio, seconds = self._counted.get(kind, 1.0), entry.compiled_seconds
+        if seconds is None:
+            ratio, seconds = ratio * self._compiled.get(kind, 1.0), entry.candidate.seconds
+        if entry.expected or ratio <= DEARER or entry.candidate.graph is self._graph:
+            return False
+        entry.expected = ratio * seconds
+        return bool(self._queue) and self._queue[0][0] < entry.expected
 
     def _build(self, entry: _Entry) -> None:
         """Compile an entry: its price is then that of its kernels."""
@@ -204,6 +226,7 @@ class _Race:
                 entry.attempt, entry.compiled_seconds = attempt, self._run.price(attempt.scheduled)
                 entry.compiled_after = round(budget.spent, 3)
                 self._put(entry, entry.compiled_seconds, 1)
+                _note(self._compiled, entry.candidate, entry.compiled_seconds / entry.candidate.seconds)
             if entry.outcome or (entry.compiled_seconds or 0.0) > DEARER * entry.candidate.seconds:
                 self._failed[self._alike(entry.candidate)] += 1
 
@@ -239,8 +262,10 @@ class _Race:
             assert entry.candidate is not None
             self._failed[self._alike(entry.candidate)] += 1
         else:
-            entry.accepted = entry.attempt.accepted()
+            assert entry.candidate is not None
+            entry.accepted, before = entry.attempt.accepted(), entry.compiled_seconds
             entry.compiled_seconds = self._run.price(entry.accepted.scheduled)
+            _note(self._counted, entry.candidate, entry.compiled_seconds / (before or entry.compiled_seconds))
             self._put(entry, entry.compiled_seconds, 2)
 
     def _as_unsafe(self, attempt: Attempt) -> bool:
@@ -275,6 +300,16 @@ class _Race:
                     outcome=entry.outcome or others,
                 )
             )
+
+
+def _kind(candidate: Candidate) -> object:
+    """Equal for candidates of one optimizer with as many kernels."""
+    return candidate.optimizer, len(candidate.graph.nodes)
+
+
+def _note(ratios: dict[object, float], candidate: Candidate, ratio: float) -> None:
+    kind = _kind(candidate)
+    ratios[kind] = min(ratio, ratios.get(kind, math.inf))
 
 
 def _loops(node: Node) -> object:
