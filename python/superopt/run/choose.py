@@ -190,12 +190,11 @@ class _Race:
         """
         assert entry.candidate is not None
         kind = _kind(entry.candidate)
-        ratio, seconds = self._counted.get(kind, 1.0), entry.compiled_seconds
-        if seconds is None:
-            ratio, seconds = ratio * self._compiled.get(kind, 1.0), entry.candidate.seconds
+        ratio = self._counted.get(kind, 1.0)
         if entry.expected or ratio <= DEARER or entry.candidate.graph is self._graph:
             return False
-        entry.expected = ratio * seconds
+        compiled = entry.compiled_seconds or entry.candidate.seconds * self._compiled[kind]
+        entry.expected = ratio * compiled
         return bool(self._queue) and self._queue[0][0] < entry.expected
 
     def _build(self, entry: _Entry) -> None:
