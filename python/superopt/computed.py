@@ -105,9 +105,9 @@ def recognized(array: np.ndarray[Any, Any]) -> Computed | None:
 
 
 def _ramp(array: np.ndarray[Any, Any]) -> Ramp | None:
-    """Whole numbers, as far as f32 has all of them, along the one dimension that is not 1."""
+    """Whole numbers, as far as f32 has all of them, along the one dimension of three and more that is not 1."""
     line, places = array.ravel(), [d - array.ndim for d, extent in enumerate(array.shape) if extent > 1]
-    if len(places) != 1 or not np.isfinite(line).all():
+    if len(places) != 1 or len(line) < 3 or not np.isfinite(line).all():
         return None
     start, step = float(line[0]), float(line[1]) - float(line[0])
     if not step or not step.is_integer() or not start.is_integer() or np.abs(line).max() > _MOST_IN_F32:
