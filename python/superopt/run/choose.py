@@ -225,7 +225,7 @@ class _Race:
                 entry.attempt, entry.compiled_seconds = attempt, self._run.price(attempt.scheduled)
                 entry.compiled_after = round(budget.spent, 3)
                 self._put(entry, entry.compiled_seconds, 1)
-                _note(self._compiled, entry.candidate, entry.compiled_seconds / entry.candidate.seconds)
+                _note(self._compiled, entry.candidate, entry.compiled_seconds, entry.candidate.seconds)
             if entry.outcome or (entry.compiled_seconds or 0.0) > DEARER * entry.candidate.seconds:
                 self._failed[self._alike(entry.candidate)] += 1
 
@@ -264,7 +264,7 @@ class _Race:
             assert entry.candidate is not None
             entry.accepted, before = entry.attempt.accepted(), entry.compiled_seconds
             entry.compiled_seconds = self._run.price(entry.accepted.scheduled)
-            _note(self._counted, entry.candidate, entry.compiled_seconds / (before or entry.compiled_seconds))
+            _note(self._counted, entry.candidate, entry.compiled_seconds, before)
             self._put(entry, entry.compiled_seconds, 2)
 
     def _as_unsafe(self, attempt: Attempt) -> bool:
@@ -306,9 +306,9 @@ def _kind(candidate: Candidate) -> object:
     return candidate.optimizer, len(candidate.graph.nodes)
 
 
-def _note(ratios: dict[object, float], candidate: Candidate, ratio: float) -> None:
+def _note(ratios: dict[object, float], candidate: Candidate, seconds: float, before: float | None) -> None:
     kind = _kind(candidate)
-    ratios[kind] = min(ratio, ratios.get(kind, math.inf))
+    ratios[kind] = min(seconds / before if before else 1.0, ratios.get(kind, math.inf))
 
 
 def _loops(node: Node) -> object:
