@@ -159,7 +159,9 @@ def test_candidates_of_a_kind_that_counts_made_dear_make_room_for_others(
     found = [*(Candidate(g, 1e-4, "mugraph") for g in dear), Candidate(right, 2e-4, "saturation")]
     assert choose.choose(run, product(), parts(product()), [found]).graph is right
     assert len(run.budget.checks) == 2
-    assert [c.outcome for c in run.report.candidates] == ["ranked below the chosen one"] * 3 + ["chosen"]
+    assert [c.outcome.split(":")[0] for c in run.report.candidates] == [
+        "ranked below the chosen one", "not tried", "not tried", "chosen",
+    ]  # fmt: skip
 
 
 def test_candidates_of_other_loops_are_not_like_those_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,8 +24,10 @@ def progress(diagnostics: Diagnostics, *, show: bool) -> Generator[None]:
         task = bar.add_task("", total=None, visible=False)
 
         def advance(stage: str, fraction: float | None) -> None:
+            # Drawn at once where the stage changes: a short one would end before the bar's next turn.
+            changed = stage != bar.tasks[0].description
             bar.update(task, description=stage, total=None if fraction is None else 1.0,
-                       completed=fraction or 0.0, visible=True)  # fmt: skip
+                       completed=fraction or 0.0, visible=True, refresh=changed)  # fmt: skip
 
         before, diagnostics.progress = diagnostics.progress, advance
         try:

@@ -42,6 +42,7 @@ CHOSEN, NOT_FASTER = "chosen", "not predicted to be faster"
 ENOUGH_FAILED, DEARER = 3, 1.2
 # What loses the same bits is unsafe alike: after so many that were, no other is compiled.
 ENOUGH_UNSAFE = 2
+_DELAYED = "not tried: the proof of one of its kind made it dearer than what else there is"
 _SAME = f"{ENOUGH_UNSAFE} that round and sum the same were numerically unsafe"
 
 
@@ -170,6 +171,7 @@ class _Race:
                 if (found := entry.find()) is not None:
                     self.enter(found)
             elif self._later(entry):
+                entry.outcome = _DELAYED
                 self._put(entry, entry.expected, 0)
             elif entry.attempt is None:
                 self._build(entry)
@@ -200,6 +202,7 @@ class _Race:
     def _build(self, entry: _Entry) -> None:
         """Compile an entry: its price is then that of its kernels."""
         assert entry.candidate is not None
+        entry.outcome = ""
         budget = self._run.budget
         own = entry.candidate.graph is self._graph
         optimizer = entry.candidate.optimizer
@@ -243,6 +246,7 @@ class _Race:
     def _prove(self, entry: _Entry) -> None:
         """Put a compiled entry through the other gates."""
         assert entry.attempt is not None
+        entry.outcome = ""
         budget = self._run.budget
         if self._proved and budget.late_for_another():
             entry.outcome = "not tried: the budget is spent"
@@ -302,7 +306,7 @@ class _Race:
 
 
 def _kind(candidate: Candidate) -> object:
-    """Equal for candidates of one optimizer with as many kernels."""
+    """Equal for candidates of one optimizer with as many nodes: kernels, and views between them."""
     return candidate.optimizer, len(candidate.graph.nodes)
 
 
