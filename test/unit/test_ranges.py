@@ -651,6 +651,8 @@ def test_extents_are_numbers_that_say_what_they_come_from() -> None:
     assert [multiple_of(x) for x in (n, 2 * n, n + 1, 4)] == [("n", 1), ("n", 2), None, None]
     assert n * 1 is n
     assert n + 0 is n
+    assert (n * 0.5, 0.5 * n, n + 0.5, n - 0.5) == (18.5, 18.5, 37.5, 36.5)
+    assert ("x",) * Extent(2, "b") == ("x", "x")
     assert str(pickle.loads(pickle.dumps(blocks))) == str(blocks)
     axes = [axis(name, 1, high, [(0, 0, 1)]) for name, high in (("a", 2), ("b", 128), ("c", 130), ("d", 512))]
     assert [a.representative for a in axes] == [3, 127, 131, 509]
