@@ -119,7 +119,7 @@ def test_exponentials_below_other_functions_keep_the_bound(build: Any) -> None:
 
 
 def test_a_cap_on_terms_costs_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(one_point, "FormalField", partial(FormalField, cap=3))
+    monkeypatch.setattr(one_point, "FormalField", partial(FormalField, cap=1))
     certificate = certify(attention("naive", 0.5), attention("stable", 0.5)).certificate
     assert certificate
     assert certificate.delta is None

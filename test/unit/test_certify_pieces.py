@@ -213,6 +213,7 @@ def test_pieces_have_a_bound_where_the_whole_has_none(monkeypatch: pytest.Monkey
     assert check_certificate(certificate.model_dump_json()).faults == []
     assert replay(certificate) == []
     monkeypatch.setattr(certifier_module, "cut", _nowhere)
+    monkeypatch.setattr(certifier_module, "ways_to_reduce", _no_ways)
     alone = certify(first, second).certificate
     assert alone
     assert alone.delta is None
@@ -220,6 +221,10 @@ def test_pieces_have_a_bound_where_the_whole_has_none(monkeypatch: pytest.Monkey
 
 def _nowhere(*_: object, **__: object) -> None:
     return None
+
+
+def _no_ways(*_: object, **__: object) -> list[tuple[bool, tuple[KernelGraph, KernelGraph]]]:
+    return []
 
 
 @pytest.mark.parametrize("masked", [2, 3])
@@ -311,3 +316,31 @@ def test_what_is_undefined_in_both_is_found_in_pieces(
     monkeypatch.setattr(certifier_module, "LATTICE_WORK", 1)
     monkeypatch.setattr(lattices, "MOST_LEAVES", most)
     assert certify(layers(swapped=False), layers(swapped=True)).equivalent == math.isfinite(number)
+
+
+def test_a_small_program_is_reduced_where_full_extents_give_no_bound() -> None:
+    """A sum of 4,096 exponentials has more terms than are kept formal, though computing it is little work."""
+    graphs: list[KernelGraph] = []
+    for shift in (False, True):
+        (x,) = inputs = [value(1, 4096)]
+        f = Builder()
+        if shift:
+            top = f("reduce_max", x, dims=(1,), keepdims=True)
+            shifted = f("exp", f("sub", x, top))
+            out = f("add", f("log", f("reduce_sum", shifted, dims=(1,), keepdims=True)), top)
+        else:
+            out = f("log", f("reduce_sum", f("exp", x), dims=(1,), keepdims=True))
+        graphs.append(KernelGraph("main", inputs, f.nodes, [out]))
+    certificate = certify(*graphs).certificate
+    assert certificate and certificate.delta is not None and certificate.delta_extents == "reduced"
+    assert [t.extents for t in certificate.tests] == ["reduced", "full"]
+    assert replay(certificate) == []
+
+    wrong = certify(graphs[0], _halved(graphs[1]))
+    assert not wrong.equivalent
+
+
+def _halved(graph: KernelGraph) -> KernelGraph:
+    half = Builder()
+    out = half("mul", graph.outputs[0], half.constant(0.5))
+    return KernelGraph("main", graph.inputs, [*graph.nodes, *half.nodes], [out])

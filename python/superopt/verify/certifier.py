@@ -192,12 +192,19 @@ class _Question:
         if small:
             self.outcomes = self._formal_tests(a, b, "full")
             self.failure = failure_of(self.outcomes)
-        else:
-            self._reduced()
-            if not self.differed and (not self.outcomes or any(o.imaged for o in self.outcomes)):
-                self._reduced_without_dense()
-        self.wants_full = not (small and self.outcomes)
+        if not small or (not self.failure and all(o.imaged for o in self.outcomes)):
+            self._where_reduced()
         self.full_delta = self.delta if not self.outcomes else 1.0
+
+    def _where_reduced(self) -> None:
+        """Formal tests at reduced extents; what full ones gave, without a bound, stays where these give none."""
+        full, self.outcomes, self.wants_full = self.outcomes, [], True
+        notes = list(self.notes)
+        self._reduced()
+        if not self.differed and (not self.outcomes or any(o.imaged for o in self.outcomes)):
+            self._reduced_without_dense()
+        if full and all(o.imaged for o in self.outcomes):
+            self.outcomes, self.notes, self.wants_full = full, notes, False
 
     def _reduced(self) -> None:
         """Formal tests at reduced extents, where there are any; only full extents decide what differs there."""
