@@ -4,7 +4,7 @@
       sum = sum + ...                    sum = sum + ...
       out = log(sum)             ->    out = log(sum)
 
-Loops take in what follows them, so that both are one kernel; each trip then overwrites what the one before stored.
+Loops take in what follows them, so that both are one kernel; each trip then overwrites what the last one stored.
 """
 
 from __future__ import annotations
