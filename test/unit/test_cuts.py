@@ -16,7 +16,7 @@ from random_programs import Builder
 from superopt.program import KernelGraph, Value
 from superopt.verify import certifier as certifier_module
 from superopt.verify import certify
-from superopt.verify.axes import Factor, Joined, leaves, reduced
+from superopt.verify.axes import Factor, Joined, dim, leaves, reduced
 from superopt.verify.checker import compare
 from superopt.verify.cuts import _alike, settle
 from superopt.verify.hashing import canonical_text
@@ -261,3 +261,21 @@ def test_the_end_of_a_block_stays_among_those_of_others():
     joined = Joined(whole, (part, [Factor(3, chosen=3)]))
     assert joined.holds()
     assert not _alike([joined])
+
+
+@pytest.mark.parametrize(
+    ("extent", "tiles"),
+    [(577, (32, 64, 128)), (1500, (16, 64, 256)), (197, (16, 32, 64)), (50257, (64, 128)), (127, (16, 64))],
+)
+def test_ragged_tiles_of_several_sizes_shrink(extent: int, tiles: tuple[int, ...]) -> None:
+    """Products of one axis in tiles of several sizes, none of which divides it."""
+    whole = dim(extent)
+    joined = [Joined([*dim(-(-extent // t)), *dim(t)], (whole, dim(-extent % t)), ragged=True) for t in tiles]
+    settle(joined)
+    assert all(j.holds() for j in joined)
+    assert reduced(whole) <= 80
+    small = [reduced(j.whole[1:]) for j in joined]
+    for tile, less, j in zip(tiles, small, joined, strict=True):
+        assert reduced(whole) % less, "the last tile stays ragged"
+        assert reduced(j.whole[:1]) >= min(extent // tile, 2)
+    assert sorted(set(small)) == small, "larger tiles stay larger"

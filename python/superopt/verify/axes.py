@@ -136,10 +136,11 @@ def _crossed(a: Dim, b: Dim) -> tuple[Dim, Dim]:
 
 @dataclass(frozen=True)
 class Joined:
-    """A dimension that concatenates two others."""
+    """A dimension that concatenates others; with `ragged`, tiles that cover the first piece and reach past it."""
 
     whole: Dim
     pieces: tuple[Dim, ...]
+    ragged: bool = False
 
     @property
     def leaves(self) -> list[Factor]:

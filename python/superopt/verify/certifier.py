@@ -75,6 +75,9 @@ from superopt.verify.symbolic import prove
 
 # Scalar operations up to which the formal test runs at full extents.
 FORMAL_WORK = 50_000
+# Beyond this at reduced extents (tiles of several sizes that reach past an end keep 20 to 80 elements), pieces
+# are tested formally before the whole, which takes long and may have too many exponentials in the end.
+PIECES_FIRST = 50_000
 # Beyond this, or this many elements of tensors (about a gigabyte), two blocks along each dimension of the grids
 # are computed instead of all of them.
 BLOCKS_WORK = 1_000_000_000
@@ -209,23 +212,28 @@ class _Question:
     def _reduced(self) -> None:
         """Formal tests at reduced extents, where there are any; only full extents decide what differs there."""
         for numbers, pair in ways_to_reduce(self.a, self.b):
-            outcomes = self._formal_tests(*pair, "reduced")
+            large = max(map(work, pair)) > PIECES_FIRST
+            outcomes = [] if large and not self._alike(pair) else self._formal_tests(*pair, "reduced")
             if not failure_of(outcomes):
-                self.outcomes, self.reduced = outcomes, pair
-                self.agreed = bool(outcomes) or not failure_of(
-                    outcomes_of(
-                        pair[0], [pair[1]], "image", "reduced", self.seed, 0, self.primes, self.arbitrary
-                    )
-                )
-                if numbers and outcomes:
-                    self.notes.append(REDUCED_NUMBERS)
-                return
+                agreed = bool(outcomes) or self._alike(pair)
+                if agreed or not self.reduced:
+                    self.outcomes, self.reduced, self.agreed = outcomes, pair, agreed
+                if agreed:
+                    if numbers and outcomes:
+                        self.notes.append(REDUCED_NUMBERS)
+                    return
+                continue  # numbers in the programs may belong to the full extents
             self.undefined |= any(o.undefined for o in outcomes)
             self.differed = True
             if not numbers:
                 self.notes.append(
                     "reduced extents do not decide: numbers in the programs belong to the full ones"
                 )
+
+    def _alike(self, pair: tuple[KernelGraph, KernelGraph]) -> bool:
+        """Whether programs with reduced extents agree where exponentials are powers of a random root."""
+        rest = self.seed, 0, self.primes, self.arbitrary
+        return not failure_of(outcomes_of(pair[0], [pair[1]], "image", "reduced", *rest))
 
     def _reduced_without_dense(self) -> None:
         """The same for all numbers that dense constants may hold: their extents shrink, too."""
@@ -256,6 +264,11 @@ class _Question:
     def _formal_tests(self, a: KernelGraph, b: KernelGraph, extents: Extents) -> list[Outcome]:
         """Tests until they suffice; tests pieces too where there are more exponentials than are kept formal."""
         outcomes: list[Outcome] = []
+        several = min(len(a.nodes), len(b.nodes)) > 1
+        if several and extents == "reduced" and max(work(a), work(b)) > PIECES_FIRST:
+            outcomes = self._formal_pieces(a, b, extents, alike=True)
+            if outcomes:
+                return outcomes
         try:
             while not _enough(outcomes, self.delta):
                 number = len(outcomes)

@@ -68,6 +68,10 @@ def _best(group: Sequence[Joined], free: Sequence[Factor]) -> list[int] | None:
     _two_between(group)
     if all(j.holds() for j in group) and _alike(group):
         return [leaf.chosen for leaf in free]
+    several = sum(j.ragged for j in group) > 1  # where the search below finds less, but rarely in its tries
+    for tile in (2, 3, 4) if several else ():
+        if _by_levels(group, tile) and all(j.holds() for j in group) and _alike(group):
+            return [leaf.chosen for leaf in free]
     follow = _following(group)
     tried, sums = [leaf for leaf in free if leaf not in follow], _sums(follow)
     for most in range(2, len(_SIZES) + 1):
@@ -83,6 +87,57 @@ def _best(group: Sequence[Joined], free: Sequence[Factor]) -> list[int] | None:
         if found:
             return min(found)[1]
     return None
+
+
+def _by_levels(group: Sequence[Joined], least: int) -> bool:
+    """Choose extents for tiles of several sizes over the same dimensions, each a multiple of the next smaller.
+
+    577 in tiles of 32, 64 and 128 is 4 x 128 + 1 x 64 + 0 x 32 + 1. Tiles become 3 (`least`), 6 and 12, digits
+    at most 2 at the front and 1 behind it: 2 x 12 + 1 x 6 + 0 x 3 + 1 = 31. Whether that suits, `_alike` says.
+    """
+    sides = [leaves(d) for j in group for d in (j.whole, *j.pieces)]
+    levels = sorted({math.prod(f.size for f in d[i:]) for d in sides for i in range(1, len(d))} | {1})
+    if any(more % less for less, more in itertools.pairwise(levels)):
+        return False
+    small = {1: 1, **{level: least * 2**i for i, level in enumerate(levels[1:])}}
+
+    def shrunk(extent: int) -> int:
+        total, most = 0, 2
+        for level in reversed(levels[1:]):
+            digit, extent = divmod(extent, level)
+            total, most = total + min(digit, most) * small[level], 1
+        missing = levels[1] - extent if levels[1:] else 0  # from the last tile
+        return total + (least - 1 if extent and missing == 1 else min(extent, max(1, least // 2)))
+
+    found: dict[Factor, int] = {}
+
+    def give(factors: Dim, extent: int) -> bool:
+        """Give a dimension this extent: what tiles ask for to each factor, the rest to the outermost one."""
+        for i, leaf in enumerate(factors):
+            inner = small[math.prod(f.size for f in factors[i + 1 :])]
+            size, left = divmod(extent, inner)
+            if left or not 1 <= size <= leaf.size or found.setdefault(leaf, size) != size:
+                return False
+            if leaf.fixed and size != leaf.size:
+                return False
+            extent = inner
+        return extent == 1
+
+    for j in group:
+        whole, *pieces = (leaves(d) for d in (j.whole, *j.pieces))
+        sizes = [shrunk(_full(d)) for d in pieces]
+        if j.ragged:
+            tile = small[_full(whole[1:])]
+            sizes[1:] = [-(-sizes[0] // tile) * tile - sizes[0]]
+        if not all(map(give, (whole, *pieces), (sum(sizes), *sizes))):
+            return False
+    for leaf, size in found.items():
+        leaf.chosen = size
+    return True
+
+
+def _full(factors: Dim) -> int:
+    return math.prod(leaf.size for leaf in factors)
 
 
 def _two_between(group: Sequence[Joined]) -> None:

@@ -358,7 +358,7 @@ class Axes:
     def covered(self, whole: Dim, tiles: Dim) -> None:
         """Tie a dimension to the tiles side by side that cover it: the last may reach past its end."""
         if (beyond := _extent(tiles) - _extent(whole)) > 0:
-            self.joined.append(Joined(tiles, (whole, dim(beyond))))
+            self.joined.append(Joined(tiles, (whole, dim(beyond)), ragged=True))
             self.ragged.append(self.joined[-1])
         else:
             unify(whole, tiles)
