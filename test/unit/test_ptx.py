@@ -236,6 +236,8 @@ MALFORMED = {
     "no count": ".reg .b32 %q<abc>;",
     "no label": "bra;",
     "no operand": "mov.b32 %r10;",
+    "a wide sum": "add.wide.s32 %rd1, %r1, %r1;",
+    "no number of matrices": "ldmatrix.sync.aligned.m8n8.shared.b16 {%r10}, [%r2];",
 }
 
 
