@@ -350,6 +350,18 @@ def test_what_a_warp_waits_for_the_others_do_not_have(
         verified(matmul, index, ptx, late.replace(line[0], f"{first}{line[0]} }}", 1))
 
 
+def test_a_store_of_another_warp_is_before_tensor_memory_is_freed(
+    matmul: tuple[KernelGraph, EmittedProgram, list[Compiled]],
+):
+    """Else it may come after that, and change what another block has allocated since."""
+    ptx = matmul[2][2].ptx
+    stored = re.findall(r"tcgen05\.st\.[^;]*;", ptx)[0] + "\ntcgen05.wait::st.sync.aligned;\n"
+    (free,) = re.findall(r"[^\n]*tcgen05\.dealloc[^;]*;", ptx)
+    verified(matmul, 2, free, f"{stored}bar.sync 0;\n{free}")
+    with pytest.raises(IllegalProgram, match="expected a wait before tensor memory is freed"):
+        verified(matmul, 2, free, stored + free)
+
+
 def test_whom_elect_sync_elects_is_named_only_where_it_matters(
     matmul: tuple[KernelGraph, EmittedProgram, list[Compiled]],
 ):
