@@ -53,6 +53,9 @@ def test_too_little_to_gain_is_said_with_the_price(monkeypatch: pytest.MonkeyPat
     why = only(fitted(monkeypatch, matmul(64, 128, 256), lambda _: ((20, 10), (10, 10))))
     assert why.cause == "cheap"
     assert "2.00 times the wavefronts of shared memory that suffice, which costs 0.00 of " in why.why
+    assert (
+        ", 0.0 % where it is launched by itself; other launches and tiles are tried from 5 % on; " in why.why
+    )
     assert "no input feeds both a product and another operator" in why.why
 
 

@@ -84,8 +84,9 @@ def _why(node: Node, facts: Compiled, price: float, tries: Tries | str, target: 
         return Kept(cause="given", why=f"{has}: {tries}, and no other was tried")
     tried = _tried(program, tries, now - price)
     if now <= SLOW * least:
-        from_on = f"other launches and tiles are tried for {(SLOW - 1) * 100:.0f} % or more"
-        return Kept(cause="cheap", why="; ".join([has, from_on, *tried]))
+        share = f"{(now / least - 1) * 100:.1f} % where it is launched by itself"
+        tried_from = f"other launches and tiles are tried from {(SLOW - 1) * 100:.0f} % on"
+        return Kept(cause="cheap", why="; ".join([f"{has}, {share}", tried_from, *tried]))
     if tries.tilings:
         number = f"{len(tries.tilings)} other tilings of the program"
         tried.append(f"{number}: {_us(min(tries.tilings))} in all at best")
