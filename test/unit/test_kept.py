@@ -6,10 +6,12 @@ from collections.abc import Callable
 
 import pytest
 from test_bench_space import matmul, tile_body
+from test_early import two_kernels
 from test_separate_loads import normed
 
 from superopt import cost
 from superopt.cost.counted import KernelCounts, Transactions
+from superopt.early import early_launches
 from superopt.program import KernelGraph
 from superopt.report import Kept
 from superopt.transforms.emit.compile import Compiled
@@ -51,7 +53,19 @@ def test_too_little_to_gain_is_said_with_the_price(monkeypatch: pytest.MonkeyPat
     why = only(fitted(monkeypatch, matmul(64, 128, 256), lambda _: ((20, 10), (10, 10))))
     assert why.cause == "cheap"
     assert "2.00 times the wavefronts of shared memory that suffice, which costs 0.00 of " in why.why
-    assert "no input feeds products and others, so none is loaded twice" in why.why
+    assert (
+        ", 0.0 % where it is launched by itself; other launches and tiles are tried from 5 % on; " in why.why
+    )
+    assert "no input feeds both a product and another operator" in why.why
+
+
+def test_prices_are_those_of_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel that starts while the one before it runs takes less there than by itself."""
+    made = fitted(monkeypatch, two_kernels(), lambda _: ((10**6, 10**5), (10, 10)))
+    assert early_launches(made.lowered.nodes)
+    for priced in cost.priced_kernels(made.lowered, made.compiled, H100):
+        assert priced.compiled is not None
+        assert f" of {priced.seconds * 1e6:.2f} us" in made.kept[priced.compiled.name].why
 
 
 def test_few_are_no_reason_to_say_anything(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +83,7 @@ def test_what_was_compiled_instead_has_its_price(monkeypatch: pytest.MonkeyPatch
     made = fitted(monkeypatch, normed(), lambda _: ((10**6, 10**5), (10, 10)))
     why = only(made)
     assert why.cause == "tried"
-    assert " us with 10.00" in why.why
+    assert " us, 10.00 times the wavefronts" in why.why
     assert "what products and other operators use is loaded for each: " in why.why
     assert f"warps where it had {tile_body(made.lowered).num_warps}: " in why.why
     assert "tilings of the program: " in why.why or "no other tiles that compile promise less" in why.why
@@ -84,7 +98,7 @@ def test_what_was_chosen_is_compared_with_what_it_replaced(monkeypatch: pytest.M
     made = fitted(monkeypatch, normed(), count)
     assert tile_body(made.lowered).separate_loads
     assert "what products and other operators use is loaded once for both: " in only(made).why
-    assert " us with 4.00" in only(made).why
+    assert " us, 4.00 times the wavefronts" in only(made).why
 
 
 def test_sectors_alone_ask_for_another_launch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,6 +132,6 @@ def test_one_remark_for_each_cause() -> None:
         Kept(cause="cheap", why="too"),
     ]
     assert remarks(dict(zip("abc", why, strict=True))) == [
-        "kernel 'a' is cheap (likewise c)",
+        "kernel 'a' is cheap; the report says the same, with their own numbers, of c",
         "kernel 'b' was tried",
     ]

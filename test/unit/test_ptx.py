@@ -236,6 +236,8 @@ MALFORMED = {
     "no count": ".reg .b32 %q<abc>;",
     "no label": "bra;",
     "no operand": "mov.b32 %r10;",
+    "a wide sum": "add.wide.s32 %rd1, %r1, %r1;",
+    "no number of matrices": "ldmatrix.sync.aligned.m8n8.shared.b16 {%r10}, [%r2];",
 }
 
 
@@ -346,6 +348,18 @@ def test_what_a_warp_waits_for_the_others_do_not_have(
     late = re.sub(r"(bar\.sync[^;]*;[^;]*tcgen05\.dealloc)", rf"{line[0]}\n\1", ptx)
     with pytest.raises(IllegalProgram):
         verified(matmul, index, ptx, late.replace(line[0], f"{first}{line[0]} }}", 1))
+
+
+def test_a_store_of_another_warp_is_before_tensor_memory_is_freed(
+    matmul: tuple[KernelGraph, EmittedProgram, list[Compiled]],
+):
+    """Else it may come after that, and change what another block has allocated since."""
+    ptx = matmul[2][2].ptx
+    stored = re.findall(r"tcgen05\.st\.[^;]*;", ptx)[0] + "\ntcgen05.wait::st.sync.aligned;\n"
+    (free,) = re.findall(r"[^\n]*tcgen05\.dealloc[^;]*;", ptx)
+    verified(matmul, 2, free, f"{stored}bar.sync 0;\n{free}")
+    with pytest.raises(IllegalProgram, match="expected a wait before tensor memory is freed"):
+        verified(matmul, 2, free, stored + free)
 
 
 def test_whom_elect_sync_elects_is_named_only_where_it_matters(

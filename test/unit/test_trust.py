@@ -148,8 +148,12 @@ def kernels() -> str:
     head = ["target", "kernels", "PTX verified", "unverified", "illegal", "different", "certificate",
             "numeric gate", "TTIR", "PTX", "counts"]  # fmt: skip
     gates = {name: r["gate"] for name, r in data["programs"].items() if "gate" in r}
-    others = [name for name, said in gates.items() if said != "passed"]
-    note = f"The gate was measured on {len(gates)} of {len(programs)} programs and rejects {len(others)} ({', '.join(others)})."
+    others = [f"{name} ({said.partition('; ')[0]})" for name, said in gates.items() if said != "passed"]
+    tried = [f"{name} ({len(r['refused'])})" for name, r in data["programs"].items() if "refused" in r]
+    note = (
+        f"The gate was measured on {len(gates)} of {len(programs)} programs and rejects {len(others)}: "
+        f"{'; '.join(others) or 'none'}. It rejected candidates that promised more of {', '.join(tried) or 'none'}."
+    )
     return table(head, rows) + f"\n{note}\n"
 
 
@@ -211,6 +215,7 @@ def test_nothing_wrong_was_accepted_and_nothing_lost():
     assert load("fuzz")["findings"] == []
     assert load("fuzz")["seconds"] >= 3600
     assert load("tamper")["believed"] == load("mutation_ptx")["wrong"] == []
+    assert not load("mutation_ptx")["fates"].get("unexplained")
     assert load("ingest")["linalg differences"] == []
     assert all(r["holds"] for r in load("verification")["programs"].values())
 

@@ -98,7 +98,7 @@ def fit(
 
 def _with_kept(scheduled: Scheduled, tries: Tries | str, target: Target) -> Scheduled:
     """With why its kernels make more memory transactions than suffice, where they do."""
-    why = kept(_nodes(scheduled.lowered), scheduled.compiled, tries, target)
+    why = kept(scheduled.lowered, scheduled.compiled, tries, target)
     return dataclasses.replace(scheduled, kept=why)
 
 

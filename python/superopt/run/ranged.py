@@ -18,7 +18,7 @@ from superopt.errors import BadOption, NotEquivalent, SuperoptError, Unsupported
 from superopt.naming import GENERATED
 from superopt.numerics import gate
 from superopt.pipeline import superoptimize
-from superopt.program import KernelGraph, TileProgram
+from superopt.program import KernelGraph
 from superopt.report import TIE
 from superopt.run import outcome
 from superopt.run.outcome import Outcome
@@ -99,8 +99,7 @@ def superoptimize_range(
         for kernel, made in zip(emitted.kernels, compile_all(emitted.kernels, [settings.target]), strict=True)
     )
     target = cost.target(settings.target)
-    nodes = [n for n in found.lowered.nodes if isinstance(n.body, TileProgram)]
-    why = kept(nodes, compiled, "its schedule is that of fixed extents", target)
+    why = kept(found.lowered, compiled, "its schedule is that of fixed extents", target)
     outcome.price(found.report, found.lowered, compiled, target, why)
     seconds, (before, name) = found.report.predicted_seconds, found.report.best_before
     if found.report.improved and seconds > TIE * before:

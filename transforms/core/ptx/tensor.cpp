@@ -77,12 +77,14 @@ void Machine::tensorFree(const Instr &in, u16 first) {
   if (place.lane != 0 || place.column != 0 || allocation.columns == 0 ||
       allocation.columns != bits(arg(in, 1), first))
     throw Illegal("expected tensor memory that was allocated to be freed");
+  const auto unordered = [&](u16 by, u32 epoch) {
+    return by != kNobody && by / kWarp != first / kWarp && epoch >= epoch_;
+  };
   for (u32 lane = 0; lane < kLanes; ++lane)
     for (u32 column = 0; column < allocation.columns; ++column) {
       TensorCell &held = tensorCell({place.allocation, lane, column});
       if (held.pending > completed(0, first) || held.reading > completed(0, first) || held.storing ||
-          held.loading ||
-          (held.reader != kNobody && held.reader / kWarp != first / kWarp && held.readEpoch >= epoch_))
+          held.loading || unordered(held.reader, held.readEpoch) || unordered(held.writer, held.writeEpoch))
         throw Illegal("race: expected a wait before tensor memory is freed");
       held = {};
     }

@@ -75,10 +75,11 @@ def _decoded(kernel: Kernel, numbers: Mapping[str, int] | None = None) -> Decode
             raise made.unknown()
         try:
             one = rule(made, parts)
-        except (ValueError, IndexError, KeyError):
+            number = _OPS[one.op]
+        except (ValueError, IndexError, KeyError, StopIteration):
             raise made.unknown() from None
         predicate = made.register(line.predicate) if line.predicate else -1
-        fields = [_OPS[one.op], one.width, one.mode, predicate, int(line.negated), len(args), len(one.args)]
+        fields = [number, one.width, one.mode, predicate, int(line.negated), len(args), len(one.args)]
         code.append([*fields, one.aux, line.number])
         args += one.args
         opcodes.append(line.opcode)

@@ -46,7 +46,7 @@ def _arithmetic(d: Decoder, parts: list[str]) -> Made:
     if opcode == "fma":
         raise d.unknown()
     width, signed = bits_of(kind), is_signed(kind)
-    if "wide" in modifiers:
+    if "wide" in modifiers and opcode in ("mul", "mad"):
         only(d, modifiers, ("wide",))
         widths = [2 * width, width, width, 2 * width][:count]
         return Made(f"{opcode}_wide", d.values(widths), width, signed)
