@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
+from superopt import log
 from superopt.api import settings_of
 from superopt.cost import target
 from superopt.cost.baseline import copy_seconds
@@ -193,6 +194,13 @@ class Backend:
                     node.meta[PARAMETER] = given
             with shown(self.heard, show=self.progress):
                 self._descend(nodes, "the whole graph", 0, graph, said.parts)
+            for part in said.parts:
+                facts = {name: fact for name, fact in vars(part).items() if name != "path"}
+                log.event("part", part=part.path, replaced=part.replaced and not self.planning, **facts)
+        else:
+            log.event(
+                "part", part="the whole graph", replaced=False, operations=len(nodes), reason=said.reason
+            )
             graph.graph.lint()
             graph.recompile()
         if self.planning:
@@ -320,7 +328,8 @@ class Backend:
         name, begun = cut.path or "a graph", time.process_time()
         _LOG.info("%s: searching, as it is not known yet", name)
         try:
-            outcome = self._outcome(cut, found)
+            with log.about(name):
+                outcome = self._outcome(cut, found)
         except SuperoptError as error:
             if not cut.over and not isinstance(error, UnsupportedProgram):
                 raise
