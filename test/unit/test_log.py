@@ -140,11 +140,11 @@ def test_a_listing_shows_foreign_text_as_text(tmp_path: Path, capsys: pytest.Cap
 def test_a_log_says_which_part_of_a_model_each_event_is_about(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    torch = pytest.importorskip("torch")
+    torch: Any = pytest.importorskip("torch")
 
     class Model(torch.nn.Module):
         def __init__(self) -> None:
-            super().__init__()
+            super().__init__()  # pyright: ignore[reportUnknownMemberType]
             self.first = torch.nn.Sequential(torch.nn.RMSNorm(64), torch.nn.Linear(64, 64, bias=False))
             self.last = torch.nn.Identity()
 
@@ -157,7 +157,8 @@ def test_a_log_says_which_part_of_a_model_each_event_is_about(
             called()
         return [json.loads(line) for line in (tmp_path / name).read_text().splitlines()]
 
-    model, x, few = Model().eval(), torch.randn(16, 64), {"budget": 1, "store": "none"}
+    model, x = Model().eval(), torch.randn(16, 64)
+    few: dict[str, Any] = {"budget": 1, "store": "none"}
     *events, whole = logged("explained", lambda: superopt.explain(model, (x,), **few))
     assert {e["part"] for e in events} == {"the whole graph"}
     assert (whole["event"], whole["part"], whole["replaced"]) == ("part", "the whole graph", False)

@@ -212,15 +212,15 @@ def test_a_text_with_a_range_is_in_its_commands(tmp_path: Path) -> None:
 
 @pytest.mark.torch
 def test_a_range_of_a_pytorch_program_says_how_python_searches_again(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
+    torch: Any = pytest.importorskip("torch")
 
     def program(x: Any) -> Any:
         return torch.relu(x) * 2
 
     marked = ({0: torch.export.Dim("n", min=1, max=9)},)
-    settings = {"budget": 1, "store": None, "against": "operators"}
+    settings: dict[str, Any] = {"budget": 1, "store": None, "against": "operators"}
     for buckets, extents in (None, "n from 1 to 9"), ([4, 9], "n from 1 to 4; n from 5 to 9"):
-        made = superopt.optimize(
+        made: Any = superopt.optimize(
             program, torch.randn(5, 16), dynamic_shapes=marked, buckets=buckets, **settings
         )
         (search, what), *_ = commands(made.outcome)
