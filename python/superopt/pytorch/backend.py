@@ -184,7 +184,7 @@ class Backend:
         said = Graph(len(nodes))
         self.graphs.append(said)
         tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
-        said.reason = self._kept_whole(tensors)
+        said.reason = self._kept_whole(tensors) or _transformed(nodes)
         if said.reason and said.reason not in _SAID:
             _SAID.add(said.reason)
             warnings.warn(f"superopt replaces nothing of this graph: {said.reason}", stacklevel=2)
@@ -416,6 +416,14 @@ def _caller(launcher: Launcher, cut: Region) -> Callable[..., Sequence[Any]]:
         return cut.restored(made)
 
     return superopt
+
+
+def _transformed(nodes: Sequence[Any]) -> str:
+    """Why nothing is cut out of a graph that enters torch.func: a part may enter what another one leaves."""
+    for node in nodes:
+        if "_functorch" in (getattr(node.target, "__module__", None) or ""):
+            return f"torch.func is at work in it: '{node.name}'"
+    return ""
 
 
 def _named(nodes: Sequence[Any]) -> str:
