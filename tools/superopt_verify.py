@@ -31,8 +31,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     certificates = (options.replay is not None) + (options.check is not None)
     wanted = 0 if certificates else 1 if _bundle_alone(options.programs) else 2
     if certificates > 1 or len(options.programs) != wanted:
+        alone = options.programs[0] if len(options.programs) == 1 and not certificates else ""
+        if alone and alone != "-" and not Path(alone).exists():
+            _parser().error(f"expected two programs or a bundle's folder, got no such folder: {alone}")
         expected = "expected two programs, a bundle's folder, or --replay or --check with a certificate"
-        _parser().error(expected)
+        _parser().error(expected + (f", got {alone}" if alone else ""))
     if not options.seconds > 0:
         _parser().error(f"argument --seconds: expected a positive number, got {options.seconds}")
     if not 0 < options.delta < 1:

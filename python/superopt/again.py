@@ -1,4 +1,4 @@
-"""The commands that do a run again, each of which can be pasted into a shell."""
+"""The commands that do a run again, to be pasted into a shell; what only Python can do is a comment."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from superopt.options import Configured
+    from superopt.pipeline import Superoptimize
     from superopt.run.outcome import Outcome
 
 MOST_TEXT = 20_000
@@ -50,6 +51,8 @@ def commands(outcome: Outcome) -> list[tuple[str, str]]:
             verify = f"superopt-verify {shlex.quote(program)} {folder}{given}"
     else:
         found = [(f'# in Python: result.save("{folder}")', "the bundle that the next commands take")]
+        if not fixed:
+            found.insert(0, _in_python(outcome))
     if fixed:
         replayed = f"{folder}/original.mlir --schedule={folder}/schedule.json"
         found += [
@@ -63,7 +66,27 @@ def commands(outcome: Outcome) -> list[tuple[str, str]]:
     ]
 
 
+def _in_python(outcome: Outcome) -> tuple[str, str]:
+    """The search for a range of a PyTorch program, which no file holds."""
+    settings = _settings(outcome.report.settings)
+    other = [
+        f"{o.field}={value!r}"
+        for o in settings.options()
+        if (value := getattr(settings, o.field)) != o.default
+    ]
+    called = ", ".join(["module", "inputs", "dynamic_shapes=...", *other])
+    parts = [bucket.axes for bucket in outcome.buckets]
+    if outcome.ranged is not None and not parts:
+        parts = [outcome.ranged.record.axes]
+    marked = "; ".join(" and ".join(map(str, axes)) for axes in parts)
+    return f"# in Python: superopt.optimize({called})", f"the same search, for {marked}"
+
+
 def _search(settings: Mapping[str, Any]) -> str:
+    return flag(_settings(settings))
+
+
+def _settings(reported: Mapping[str, Any]) -> Superoptimize:
     from superopt.pipeline import Superoptimize
 
-    return flag(Superoptimize(**{name.replace("-", "_"): value for name, value in settings.items()}))
+    return Superoptimize(**{name.replace("-", "_"): value for name, value in reported.items()})

@@ -44,8 +44,8 @@ def optimize(
 def optimize(
     program: Any,
     inputs: Any = None,
-    *,
     kwargs: Mapping[str, Any] | None = None,
+    *,
     dynamic_shapes: Any = None,
     buckets: Any = None,
     fallback: bool = False,
@@ -58,8 +58,8 @@ def optimize(
 def optimize(
     program: Any,
     inputs: Any = None,
-    *,
     kwargs: Mapping[str, Any] | None = None,
+    *,
     dynamic_shapes: Any = None,
     buckets: Any = None,
     fallback: bool = False,

@@ -2,7 +2,9 @@
 
 Each event has the time (UTC), the process, and its kind: "stage" of a run (partition, the search of one
 optimizer, compile, ...), "gate" (one check of one candidate) and "result"; `seconds` are those that it took by
-the clock. The variable names a file, to which lines are appended whole, or `-` for standard error.
+the clock. With a model, where many runs have programs of one name, they say which `part` they are about, and
+a "part" says of each region of torch.compile, or module of `superopt.replace`, what became of it. The variable
+names a file, to which lines are appended whole, or `-` for standard error.
 """
 
 from __future__ import annotations
@@ -11,13 +13,16 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from superopt.errors import BadInput
 
 KINDS = ("stage", "gate", "result")
 _shown: set[str] = set()
+_part = ContextVar("part", default="")
 
 
 def show(kinds: Iterable[str]) -> None:
@@ -25,8 +30,20 @@ def show(kinds: Iterable[str]) -> None:
     _shown.update(kinds)
 
 
+@contextmanager
+def about(part: str) -> Generator[None]:
+    """Within it, events are about this part of a model."""
+    token = _part.set(part)
+    try:
+        yield
+    finally:
+        _part.reset(token)
+
+
 def event(kind: str, **facts: Any) -> None:
     """Append an event, where the variable is set; raises BadInput for a file that cannot be written."""
+    if _part.get():
+        facts = {"part": _part.get(), **facts}
     if kind in _shown:
         said = ", ".join(f"{name}: {fact}" for name, fact in facts.items())
         sys.stderr.write(f"{kind}: {said}\n")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,48 @@ os.fork = interrupted
 sys.exit(isolation.isolated(lambda: time.sleep(60), "tool"))
 """
 
+_WAITING = """
+import os, signal, sys, threading, time
+from superopt.driver import isolation
+
+interrupts = []
+
+def work():
+    signal.signal(signal.SIGINT, lambda *_: interrupts.append(1))
+    time.sleep(1.5)
+    print(len(interrupts))
+    return 0
+
+threading.Timer(0.5, SEND).start()
+sys.exit(isolation.isolated(work, "tool"))
+"""
+
+_ABORTING = """
+import os, signal, sys, time
+from superopt.driver import isolation
+
+def work():
+    signal.signal(signal.SIGINT, lambda *_: os.abort())
+    os.kill(os.getppid(), signal.SIGINT)
+    time.sleep(60)
+
+sys.exit(isolation.isolated(work, "tool"))
+"""
+
+_ON_A_TERMINAL = """
+import os, pty, signal, sys, threading
+from superopt.driver import console
+
+_, terminal = pty.openpty()
+sys.stderr = open(terminal, "w")
+threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()
+code = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
+try:
+    console.run([sys.executable, "-c", code], os.environ, "waiting")
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
 _COMPILING = """
 import os, signal, threading, time
 from superopt.transforms.emit.compile import compile_kernel
@@ -169,6 +212,23 @@ def test_an_interrupt_while_a_tool_is_imported_is_one_line():
 
 def test_an_interrupt_while_a_tool_forks_is_one_line():
     assert alone(_FORKING) == (130, "", "tool: interrupted\n")
+
+
+@pytest.mark.parametrize("send", ["os.kill, (os.getpid(), signal.SIGINT)", "os.killpg, (0, signal.SIGINT)"])
+def test_what_is_sent_to_a_tool_alone_or_to_its_group_reaches_the_work_once(send: str):
+    assert alone(_WAITING.replace("SEND", send)) == (0, "1\n", "")
+
+
+def test_an_extension_module_that_dies_of_an_interrupt_has_not_crashed():
+    assert alone(_ABORTING) == (130, "", "tool: interrupted; nothing was written\n")
+
+
+def test_an_interrupt_that_is_sent_to_a_tool_alone_ends_its_process():
+    code, output, errors = alone(_ON_A_TERMINAL)
+    number, said = output.split()
+    assert (code, said, errors) == (0, "interrupted", "")
+    with suppress(FileNotFoundError):  # gone, or a zombie where nothing reaps
+        assert Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
 
 
 @pytest.mark.parametrize("program", [_COMPILING.replace("PROGRAM", PROGRAM), _ASKING])

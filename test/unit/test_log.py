@@ -134,3 +134,43 @@ def test_a_listing_shows_foreign_text_as_text(tmp_path: Path, capsys: pytest.Cap
     assert len(said.splitlines()) == 5
     assert "\x1b" not in said
     assert max(map(len, said.splitlines())) < 200
+
+
+@pytest.mark.torch
+def test_a_log_says_which_part_of_a_model_each_event_is_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch: Any = pytest.importorskip("torch")
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()  # pyright: ignore[reportUnknownMemberType]
+            self.first = torch.nn.Sequential(torch.nn.RMSNorm(64), torch.nn.Linear(64, 64, bias=False))
+            self.last = torch.nn.Identity()
+
+        def forward(self, x: Any) -> Any:
+            return self.last(x + self.first(x))
+
+    def logged(name: str, called: Any) -> list[dict[str, Any]]:
+        monkeypatch.setenv("SUPEROPT_LOG", str(tmp_path / name))
+        with torch.no_grad():
+            called()
+        return [json.loads(line) for line in (tmp_path / name).read_text().splitlines()]
+
+    model, x = Model().eval(), torch.randn(16, 64)
+    few: dict[str, Any] = {"budget": 1, "store": "none"}
+    *events, whole = logged("explained", lambda: superopt.explain(model, (x,), **few))
+    assert {e["part"] for e in events} == {"the whole graph"}
+    assert (whole["event"], whole["part"], whole["replaced"]) == ("part", "the whole graph", False)
+    assert whole["kernels"] >= 1
+    [kept] = logged("compiled", lambda: torch.compile(model, backend="superopt")(x))
+    assert "CPU" in kept["reason"]
+    *events, first, last = logged("replaced", lambda: superopt.replace(model, "*", (x,), **few))
+    assert {e["part"] for e in events} == {"first", "last"}
+    assert (first["part"], first["replaced"], last["part"], last["replaced"]) == (
+        "first",
+        True,
+        "last",
+        False,
+    )
+    assert last["reason"]

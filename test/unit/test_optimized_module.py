@@ -357,7 +357,7 @@ class Scales(torch.nn.Module):
 
 def test_names_of_parameters_and_arguments_by_position_only(tmp_path: Path) -> None:
     x = torch.randn(4, 16)
-    module = superopt.optimize(Scales(), (x,), kwargs={"more": x}, interpret=True, **SETTINGS)
+    module = superopt.optimize(Scales(), (x,), {"more": x}, interpret=True, **SETTINGS)
     assert close(module(x, x), module.original(x, more=x))
     assert close(module(x, more=x, times=2.0), module.original(x, x))
     module.save(tmp_path / "bundle")
@@ -374,6 +374,18 @@ def test_training_runs_the_original(made: Any, x: Any) -> None:
     assert not made.eval().original.training
     made(x)
     assert made.calls == {"kernels": 1, "original": 1}
+
+
+def test_a_module_in_training_mode_is_put_into_evaluation_mode_with_a_warning(x: Any) -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(32, 32), torch.nn.Dropout())
+    with pytest.warns(UserWarning, match=r"puts the original.* into evaluation mode"):
+        made = superopt.optimize(module, (x,), interpret=True, **SETTINGS)
+    assert not module.training
+    assert close(made(x), module[0](x))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        copy.deepcopy(made)
+        superopt.optimize(torch.nn.Linear(32, 32), (x,), **SETTINGS)  # trains as it evaluates
 
 
 def test_under_another_autocast_the_original_runs(made: Any, x: Any, tmp_path: Path) -> None:

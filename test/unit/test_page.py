@@ -17,6 +17,7 @@ import pytest
 
 import superopt
 from superopt import page as page_module
+from superopt.again import commands
 from superopt.driver.main import run as superopt_opt
 from superopt.errors import BadInput
 from superopt.page import MOST_BYTES, page
@@ -207,6 +208,26 @@ def test_a_text_with_a_range_is_in_its_commands(tmp_path: Path) -> None:
     searched, verified, _ = run_again(Page(page(result.outcome)), tmp_path)
     assert searched.startswith("superopt-opt - '--superoptimize=budget=1 against=operators dynamic=n=1..9 ")
     assert verified.startswith("superopt-verify - f <<")
+
+
+@pytest.mark.torch
+def test_a_range_of_a_pytorch_program_says_how_python_searches_again(tmp_path: Path) -> None:
+    torch: Any = pytest.importorskip("torch")
+
+    def program(x: Any) -> Any:
+        return torch.relu(x) * 2
+
+    marked = ({0: torch.export.Dim("n", min=1, max=9)},)
+    settings: dict[str, Any] = {"budget": 1, "store": None, "against": "operators"}
+    for buckets, extents in (None, "n from 1 to 9"), ([4, 9], "n from 1 to 4; n from 5 to 9"):
+        made: Any = superopt.optimize(
+            program, torch.randn(5, 16), dynamic_shapes=marked, buckets=buckets, **settings
+        )
+        (search, what), *_ = commands(made.outcome)
+        assert search == (
+            "# in Python: superopt.optimize(module, inputs, dynamic_shapes=..., budget=1, against='operators')"
+        )
+        assert what == f"the same search, for {extents}"
 
 
 @pytest.mark.torch

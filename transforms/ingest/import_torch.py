@@ -102,7 +102,7 @@ def from_torch(
             "was made of",
             location,
         )
-    if any(m.training and _has_modes(m) for m in module.modules()):
+    if is_training(module):
         diagnostics.remark("the module is in training mode; it is imported in evaluation mode", location)
     modes = [(m, m.training) for m in module.modules()]
     exporting = export_lock()
@@ -175,6 +175,11 @@ def _kept(read: Read) -> frozenset[str]:
     """Operators that are kept as they are wherever they occur, so that readings of less keep them, too."""
     written = Counter(str(n.target) for n in read.exported.graph.nodes)
     return frozenset(op for op, n in Counter(targets(read.graph)).items() if n >= written[op])
+
+
+def is_training(module: Any) -> bool:
+    """Whether it is in training mode and computes something else in evaluation mode."""
+    return any(m.training and _has_modes(m) for m in module.modules())
 
 
 def _has_modes(part: Any) -> bool:

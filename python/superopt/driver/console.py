@@ -59,9 +59,13 @@ def run(command: Sequence[str], environment: Mapping[str, str], what: str) -> in
         subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process,
     ):
         assert process.stdout is not None
-        for line in process.stdout:
-            sys.stdout.write(line)  # above the spinner, which redirects it
-        return process.wait()
+        try:
+            for line in process.stdout:
+                sys.stdout.write(line)  # above the spinner, which redirects it
+            return process.wait()
+        except BaseException:  # an interrupt may have been sent to this process alone
+            process.kill()
+            raise
 
 
 def _bar() -> Progress:

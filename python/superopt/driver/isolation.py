@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import select
 import signal
 import sys
 import traceback
@@ -43,6 +44,8 @@ def isolated(work: Callable[[], int], tool: str) -> int:
     global _phase_memory
     _phase_memory = mmap.mmap(-1, _PHASE_BYTES)
     parent, numbers = os.getpid(), (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    heard, hears = os.pipe()
+    os.set_blocking(hears, False)
     # One that comes now waits until both processes know what to do about it.
     unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     child = os.fork()
@@ -50,6 +53,8 @@ def isolated(work: Callable[[], int], tool: str) -> int:
         code = 1
         try:
             die_with(parent)
+            os.close(heard)
+            signal.set_wakeup_fd(hears, warn_on_full_buffer=False)  # a byte for each signal, in the pipe
             for number in (signal.SIGTERM, signal.SIGHUP):
                 signal.signal(number, _terminate)
             signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
@@ -70,13 +75,26 @@ def isolated(work: Callable[[], int], tool: str) -> int:
             os._exit(code)  # the parent's buffers and exit handlers are not ours to run
 
     # A terminal sends Ctrl-C to both; the child decides what it means. What is sent to us alone is passed on.
-    def leave(received: int, frame: object) -> None:
-        pass
+    os.close(hears)
+
+    def has_heard(seconds: float) -> bool:
+        while select.select([heard], [], [], seconds)[0] and (signals := os.read(heard, 64)):
+            if signal.SIGINT in signals:
+                return True
+        return False
+
+    interrupts: list[int] = []
+
+    def pass_on_if_alone(received: int, frame: object) -> None:
+        interrupts.append(received)
+        if not has_heard(0.2):
+            os.kill(child, received)
+            has_heard(1)  # so that what it writes is not taken for an answer to the next one
 
     def pass_on(received: int, frame: object) -> None:
         os.kill(child, received)
 
-    before = {signal.SIGINT: signal.signal(signal.SIGINT, leave)}
+    before = {signal.SIGINT: signal.signal(signal.SIGINT, pass_on_if_alone)}
     for number in (signal.SIGTERM, signal.SIGHUP):
         before[number] = signal.signal(number, pass_on)
     signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
@@ -90,11 +108,15 @@ def isolated(work: Callable[[], int], tool: str) -> int:
     finally:
         for number, handler in before.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        os.close(heard)
     code = os.waitstatus_to_exitcode(status)
     if code >= 0:
         return code
     if -code in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
         return 128 - code
+    if interrupts:  # an extension module that was being imported
+        print(f"{tool}: interrupted; nothing was written", file=sys.stderr)
+        return 128 + signal.SIGINT
     doing = _phase_memory[:].split(b"\0", 1)[0].decode(errors="replace")
     name = signal.Signals(-code).name
     print(

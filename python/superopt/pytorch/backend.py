@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
+from superopt import log
 from superopt.api import settings_of
 from superopt.cost import target
 from superopt.cost.baseline import copy_seconds
@@ -183,7 +184,7 @@ class Backend:
         said = Graph(len(nodes))
         self.graphs.append(said)
         tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
-        said.reason = self._kept_whole(tensors)
+        said.reason = self._kept_whole(tensors) or _transformed(nodes)
         if said.reason and said.reason not in _SAID:
             _SAID.add(said.reason)
             warnings.warn(f"superopt replaces nothing of this graph: {said.reason}", stacklevel=2)
@@ -193,6 +194,13 @@ class Backend:
                     node.meta[PARAMETER] = given
             with shown(self.heard, show=self.progress):
                 self._descend(nodes, "the whole graph", 0, graph, said.parts)
+            for part in said.parts:
+                facts = {name: fact for name, fact in vars(part).items() if name != "path"}
+                log.event("part", part=part.path, replaced=part.replaced and not self.planning, **facts)
+        else:
+            log.event(
+                "part", part="the whole graph", replaced=False, operations=len(nodes), reason=said.reason
+            )
             graph.graph.lint()
             graph.recompile()
         if self.planning:
@@ -320,7 +328,8 @@ class Backend:
         name, begun = cut.path or "a graph", time.process_time()
         _LOG.info("%s: searching, as it is not known yet", name)
         try:
-            outcome = self._outcome(cut, found)
+            with log.about(name):
+                outcome = self._outcome(cut, found)
         except SuperoptError as error:
             if not cut.over and not isinstance(error, UnsupportedProgram):
                 raise
@@ -407,6 +416,14 @@ def _caller(launcher: Launcher, cut: Region) -> Callable[..., Sequence[Any]]:
         return cut.restored(made)
 
     return superopt
+
+
+def _transformed(nodes: Sequence[Any]) -> str:
+    """Why nothing is cut out of a graph that enters torch.func: a part may enter what another one leaves."""
+    for node in nodes:
+        if "_functorch" in (getattr(node.target, "__module__", None) or ""):
+            return f"torch.func is at work in it: '{node.name}'"
+    return ""
 
 
 def _named(nodes: Sequence[Any]) -> str:

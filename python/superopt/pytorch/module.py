@@ -17,6 +17,7 @@ from superopt.transforms.emit.dispatch import Dispatcher
 from superopt.transforms.emit.launcher import Launcher
 from superopt.transforms.emit.prepared import Seen, seen
 from superopt.transforms.ingest import from_torch
+from superopt.transforms.ingest.import_torch import is_training
 from superopt.transforms.ingest.standing import Standing, is_read
 from superopt.transforms.ingest.structure import Structure, changed, structure
 from superopt.transforms.ingest.torch_types import torch_module
@@ -492,6 +493,12 @@ def optimized(
         )
         if said not in result.report.remarks:
             result.report.remarks.append(said)
+    if is_training(original):
+        warnings.warn(
+            f"superopt's {called(original)} is made for evaluation, and puts the original, which is in training "
+            "mode, into evaluation mode; .train() puts both back, and runs the original",
+            stacklevel=_callers(),
+        )
     weights, known = tuple(program.weight_names), program.structure
     calling = Calling(program.signature, weights, program.fixed, program.ties, under, known)
     return OptimizedModule(original, calling, result, fallback=fallback, interpret=interpret)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from superopt import log
 from superopt.api import settings_of
 from superopt.diagnostics import Diagnostics
 from superopt.driver.console import progress as shown
@@ -114,7 +115,8 @@ def replace(
             if key not in known:
                 done.runs += 1
                 ends = None if marks is None else marks.ends(_of(marks, buckets))
-                known[key] = _searched(program.graph, marks, ends, options, heard.part(name))
+                with log.about(name):
+                    known[key] = _searched(program.graph, marks, ends, options, heard.part(name))
             if isinstance(result := known[key], str):
                 done.kept[name] = result
                 continue
@@ -125,6 +127,10 @@ def replace(
             made = optimized(module, program, result, (args, named), fallback=fallback, interpret=interpret)
             shared[module] = made
             _put(model, name, made, done)
+    for name, made in done.modules.items():
+        log.event("part", part=name, replaced=True, reason="", kernels=len(made.result.report.kernels))
+    for name, why in done.kept.items():
+        log.event("part", part=name, replaced=False, reason=why)
     return done
 
 
