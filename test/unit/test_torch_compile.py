@@ -558,9 +558,12 @@ def test_modules_keep_their_names_where_forward_is_decorated() -> None:
 def test_a_graph_that_vmap_is_at_work_in_is_kept_whole() -> None:
     """Reading a part of it would enter what another part leaves, and torch.compile asserts that nothing did."""
 
+    def of_row(row: Any) -> Any:
+        return torch.softmax(row, -1) * 2
+
     class Model(torch.nn.Module):
         def forward(self, x: Any) -> Any:
-            return torch.relu(torch.vmap(lambda row: torch.softmax(row, -1) * 2)(x)) @ x.T
+            return torch.relu(torch.vmap(of_row)(x)) @ x.T
 
     x, backend = torch.randn(8, 16), Backend(budget=1, store="none", interpret=True)
     with torch.no_grad(), pytest.warns(UserWarning, match="torch.func is at work"):

@@ -239,7 +239,7 @@ class KernelBuilder:
             if tensor in self.live_after and tensor not in self.direct:
                 tile = load(top.out, buffer, whole(buffer), buffer.name)
                 store(top.out, self.out_buffers[tensor], self.windows(regions[tensor]), tile)
-        body = top.out if self.updated else after_loops(top.out)
+        body: list[ir.Statement] = top.out if self.updated else after_loops(top.out)
         for loop in reversed(self.grid):
             body = [self.loop(loop.var, body, parallel=True)]
         params = [*self.in_buffers.values(), *self.out_buffers.values()]
