@@ -342,6 +342,26 @@ def test_a_small_program_is_reduced_where_full_extents_give_no_bound() -> None:
     assert not wrong.equivalent
 
 
+def test_large_programs_are_reduced_in_the_next_way_where_one_does_not_suit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A sum over 64 that is divided by 64 is a mean only where that number shrinks with the extent."""
+    monkeypatch.setattr(certifier_module, "FORMAL_WORK", 0)
+    monkeypatch.setattr(certifier_module, "PIECES_FIRST", 0)
+    graphs: list[KernelGraph] = []
+    for mean in (True, False):
+        (x,) = inputs = [value(64, 64)]
+        f = Builder()
+        out = f("reduce_mean" if mean else "reduce_sum", f("exp", x), dims=(1,), keepdims=True)
+        out = out if mean else f("div", out, f.constant(64.0))
+        graphs.append(KernelGraph("main", inputs, f.nodes, [out]))
+    certificate = certify(*graphs).certificate
+    assert certificate
+    assert certificate.delta is not None
+    assert certifier_module.REDUCED_NUMBERS in certificate.notes
+    assert not certify(graphs[0], _halved(graphs[1])).equivalent
+
+
 def _halved(graph: KernelGraph) -> KernelGraph:
     half = Builder()
     out = half("mul", graph.outputs[0], half.constant(0.5))

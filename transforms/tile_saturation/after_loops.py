@@ -10,6 +10,7 @@ Loops take in what follows them, so that both are one kernel; each trip then ove
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from superopt.program import Buffer, Compute, Load, Loop, Statement, Store, Value, statements
 
@@ -25,8 +26,7 @@ def after_loops(body: Sequence[Statement]) -> list[Statement]:
         last = [] if statement.parallel or not statement.trips else _last(statement, inner)
         moved = {id(s) for s in last}
         kept = [s for s in inner if id(s) not in moved]
-        again = Loop(statement.var, statement.start, statement.stop, statement.step, statement.parallel, kept)
-        out += [again, *last]
+        out += [replace(statement, body=kept), *last]
     return out
 
 

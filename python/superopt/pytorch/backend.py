@@ -197,12 +197,12 @@ class Backend:
             for part in said.parts:
                 facts = {name: fact for name, fact in vars(part).items() if name != "path"}
                 log.event("part", part=part.path, replaced=part.replaced and not self.planning, **facts)
+            graph.graph.lint()
+            graph.recompile()
         else:
             log.event(
                 "part", part="the whole graph", replaced=False, operations=len(nodes), reason=said.reason
             )
-            graph.graph.lint()
-            graph.recompile()
         if self.planning:
             return graph.forward
         rest = self.rest or ("inductor" if any(t.is_cuda for t in tensors) else "eager")

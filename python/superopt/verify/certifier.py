@@ -213,9 +213,10 @@ class _Question:
         """Formal tests at reduced extents, where there are any; only full extents decide what differs there."""
         for numbers, pair in ways_to_reduce(self.a, self.b):
             large = max(map(work, pair)) > PIECES_FIRST
-            outcomes = [] if large and not self._alike(pair) else self._formal_tests(*pair, "reduced")
+            alike = not large or self._alike(pair)
+            outcomes = self._formal_tests(*pair, "reduced") if alike else []
             if not failure_of(outcomes):
-                agreed = bool(outcomes) or self._alike(pair)
+                agreed = bool(outcomes) or (alike and (large or self._alike(pair)))
                 if agreed or not self.reduced:
                     self.outcomes, self.reduced, self.agreed = outcomes, pair, agreed
                 if agreed:
