@@ -92,6 +92,21 @@ def test_equal_layers_share_one_run(x: Any) -> None:
     assert torch.allclose(compiled(x), model(x), atol=1e-5)
 
 
+def test_a_graph_runs_what_replaced_its_parts(x: Any) -> None:
+    """Also one whose code was made before, which Dynamo's graphs put off until they are called."""
+    model, backend = Model().eval(), Backend(interpret=True, **SETTINGS)
+    graphs: list[Any] = []
+
+    def at_once(graph: Any, inputs: Any) -> Any:
+        graphs.append(torch.fx.GraphModule(graph, graph.graph))
+        return backend(graphs[-1], inputs)
+
+    assert torch.allclose(torch.compile(model, backend=at_once, fullgraph=True)(x), model(x), atol=1e-5)
+    assert any(p.replaced for p in backend.graphs[0].parts)
+    (graph,) = graphs
+    assert graph.code == graph.graph.python_code("self").src
+
+
 def test_searches_are_logged(x: Any, caplog: pytest.LogCaptureFixture) -> None:
     """Where there is no terminal for a bar: once for equal layers, when it begins and when it ends."""
     with caplog.at_level("INFO", logger="superopt"):
